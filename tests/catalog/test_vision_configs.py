@@ -67,6 +67,17 @@ LLAVA_NEXT: dict[str, Any] = {
     "text_config": {"model_type": "mistral", "vocab_size": 32064, "sliding_window": None},
     "vision_config": {"model_type": "clip_vision_model", "image_size": 336, "num_hidden_layers": 24},
 }
+ONEVISION: dict[str, Any] = {
+    "architectures": ["LlavaOnevisionForConditionalGeneration"],
+    "model_type": "llava_onevision",
+    "image_grid_pinpoints": [[384, 384], [2304, 2304]],
+    "vision_aspect_ratio": "anyres_max_9",
+    "tie_word_embeddings": True,
+    "text_config": {"model_type": "qwen2", "vocab_size": 152000, "hidden_size": 896, "num_hidden_layers": 24}
+    | {"num_attention_heads": 14, "num_key_value_heads": 2, "intermediate_size": 4864},
+    "vision_config": {"model_type": "siglip_vision_model", "image_size": 384, "patch_size": 14, "hidden_size": 1152}
+    | {"intermediate_size": 4304, "num_attention_heads": 16, "num_hidden_layers": 26, "vision_use_head": False},
+}
 IDEFICS3: dict[str, Any] = {
     "architectures": ["Idefics3ForConditionalGeneration"],
     "model_type": "idefics3",
@@ -278,6 +289,39 @@ def test_llava_next_has_a_square_of_tiles_beside_the_whole_image(tmp_path: Path)
     assert (nine.vision_tiles, nine.image_tokens) == (10, 576 + 72 * 73)
     qwen = read(tmp_path, {**LLAVA_NEXT, "text_config": {"model_type": "qwen2", "max_window_layers": 20}})
     assert (qwen.qkv_bias, qwen.output_bias, qwen.sliding_window_start) == (True, False, None)
+
+
+def test_llava_onevision_has_the_tiles_of_its_aspect_ratio(tmp_path: Path) -> None:
+    shape = read(tmp_path, ONEVISION)
+    assert (shape.vision_tiles, shape.image_tokens, shape.stacks) == (10, 729 + 81 * 82, (26, 24))
+    assert (shape.qkv_bias, shape.output_bias, shape.tied_embeddings) == (True, False, True)
+    assert read(tmp_path, {**ONEVISION, "vision_aspect_ratio": "anyres_max_4"}).image_tokens == 729 + 54 * 55
+    for key, value in (
+        ("vision_aspect_ratio", "anyres_max_5"),
+        ("vision_feature_layer", -2),
+        ("vision_feature_select_strategy", "default"),
+        ("multimodal_projector_bias", False),
+        ("text_config", {"model_type": "llama"}),
+        ("vision_config", {**ONEVISION["vision_config"], "vision_use_head": True}),
+    ):
+        with pytest.raises(InputError):
+            read(tmp_path, {**ONEVISION, key: value})
+
+
+def test_beit_has_a_bias_of_places_in_each_block_or_none(tmp_path: Path) -> None:
+    beit = {"model_type": "beit", "architectures": ["BeitForImageClassification"]}
+    assert read(tmp_path, beit).positions == "none"
+    relative = read(tmp_path, {**beit, "use_relative_position_bias": True, "drop_path_rate": 0.0})
+    assert (relative.positions, relative.drops_paths, relative.max_positions) == ("relative", False, 197)
+    for key, value in (
+        ("use_absolute_position_embeddings", True),
+        ("use_shared_relative_position_bias", True),
+        ("use_mask_token", True),
+        ("use_mean_pooling", False),
+        ("layer_scale_init_value", 0.0),
+    ):
+        with pytest.raises(InputError):
+            read(tmp_path, {**beit, key: value})
 
 
 @pytest.mark.parametrize("model_type", ["idefics3", "smolvlm"])

@@ -103,7 +103,8 @@ FSDP2 and ZeRO-3 |
 | `further_types.json`, `further_types_shared.json`, `further_types_zero.json` | camembert, mt5, mpnet, nomic_bert, \
 granitemoe, deit, dinov2_with_registers, convnextv2; under DDP and FSDP2; under ZeRO |
 | `added_types.json`, `added_types_shared.json`, `added_types_zero.json` | albert, eurobert, dots1, flex_olmo, \
-exaone_moe, wavlm, data2vec-text, ernie, vit_msn; under DDP and, but for wavlm, FSDP2; under ZeRO |
+exaone_moe, wavlm, data2vec-text, ernie, vit_msn, beit, \
+llava_onevision; under DDP and, but for wavlm, FSDP2; under ZeRO |
 | `text_types.json` | mbart, m2m_100, pegasus, marian; esm; stablelm with a norm for each head |
 | `tiles.json` | mllama, whose text looks at images that are cut into tiles |
 | `halves.json` | half weights under autocast, of the model types that are not in `precisions.json` |

@@ -123,9 +123,19 @@ RARE = {
 IMAGES_AND_TEXT = (
     *("clip", "llava", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"),
     *("gemma3", "qwen3_5", "qwen3_5_moe", "siglip", "paligemma", "internvl", "llava_next", "idefics3", "smolvlm"),
+    "llava_onevision",
 )
-IMAGES = ("vit", "resnet", "dinov2", "convnext", "swin", "deit", "convnextv2", "dinov2_with_registers", "vit_msn")
-LENGTHS = {"llava_next": (100, 128), "internvl": (64, 128), "mistral3": (200, 256), "whisper": (8, 17, 32, 64)}
+IMAGES = (
+    *("vit", "resnet", "dinov2", "convnext", "swin", "deit", "convnextv2", "dinov2_with_registers", "vit_msn"),
+    "beit",
+)
+LENGTHS = {
+    "llava_next": (100, 128),
+    "llava_onevision": (100, 128),
+    "internvl": (64, 128),
+    "mistral3": (200, 256),
+    "whisper": (8, 17, 32, 64),
+}
 LENGTHS |= dict.fromkeys(("idefics3", "smolvlm"), (100, 128))
 LENGTHS |= dict.fromkeys(("wav2vec2", "hubert", "wavlm"), (1600, 3000, 8000))
 """Of types whose sequences have to hold an image's tokens, or that have learned fewer positions."""

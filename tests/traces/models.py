@@ -369,6 +369,13 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "text_config": {"model_type": "mistral", **GROUPED, "sliding_window": None},
         "vision_config": {"model_type": "clip_vision_model", **TOWER},
     },
+    "llava_onevision": {
+        "image_token_index": 1002,
+        "image_grid_pinpoints": [[128, 128]],
+        "vision_aspect_ratio": "anyres_max_4",
+        "text_config": {"model_type": "qwen2", **GROUPED},
+        "vision_config": {"model_type": "siglip_vision_model", **TOWER, "vision_use_head": False},
+    },
     "swin": {
         "image_size": 56,
         "patch_size": 4,
@@ -378,6 +385,15 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "depths": [2, 3, 2],
         "num_heads": [2, 4, 8],
         "window_size": 3,
+    },
+    "beit": {
+        **VISION,
+        "num_labels": 10,
+        "hidden_size": 96,
+        "num_hidden_layers": 5,
+        "num_attention_heads": 6,
+        "intermediate_size": 192,
+        "use_relative_position_bias": True,
     },
     "convnext": {
         "image_size": 64,
@@ -423,6 +439,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 VARIANTS: dict[str, dict[str, tuple[Any, ...]]] = {
     "idefics3": {"scale_factor": (1, 2, 4)},
     "swin": {"drop_path_rate": (0.0, 0.1), "image_size": (56, 61), "qkv_bias": (False, True)},
+    "beit": {"drop_path_rate": (0.0, 0.1), "use_relative_position_bias": (True, False)},
     "convnext": {"drop_path_rate": (0.0, 0.1), "image_size": (64, 52)},
     "convnextv2": {"drop_path_rate": (0.0, 0.1), "image_size": (64, 52)},
     "smolvlm": {"scale_factor": (2, 4)},

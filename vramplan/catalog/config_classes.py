@@ -131,6 +131,7 @@ FAMILY_OF = {
     "hubert": "wav2vec2",
     "internvl": "internvl",
     "llava_next": "llava_next",
+    "llava_onevision": "llava_onevision",
     "idefics3": "idefics3",
     "smolvlm": "smolvlm",
     "convnext": "convnext",
@@ -152,6 +153,7 @@ FAMILY_OF = {
     "data2vec-text": "roberta",
     "ernie": "bert",
     "vit_msn": "vit",
+    "beit": "beit",
 }
 """The family of each model type. The first type of a family is the one that the family's name alone stands for."""
 

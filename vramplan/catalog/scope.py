@@ -36,14 +36,14 @@ HYBRID = (
     "`accelerate estimate-memory` gives its weights and Adam's states"
 )
 VISION_LANGUAGE = (
-    "of models that take images and text together LLaVA, LLaVA-NeXT, Llama 3.2 Vision, Qwen2-VL, Qwen2.5-VL, Qwen3-VL, "
-    "Qwen3.5, Gemma 3, PaliGemma, InternVL, Idefics3, SmolVLM and Mistral 3 are modelled; give the config.json of the "
-    "text part, or the text model of the same size"
+    "of models that take images and text together LLaVA, LLaVA-NeXT, LLaVA-OneVision, Llama 3.2 Vision, Qwen2-VL, "
+    "Qwen2.5-VL, Qwen3-VL, Qwen3.5, Gemma 3, PaliGemma, InternVL, Idefics3, SmolVLM and Mistral 3 are modelled; give "
+    "the config.json of the text part, or the text model of the same size"
 )
 GGUF = "vramplan plans training only, and a GGUF file is for serving: try gguf-parser, or llama.cpp's llama-fit-params"
 DETECTION = (
-    "detectors and segmenters are not modelled; of models of images ViT, DeiT, DINOv2, Swin, ConvNeXt and "
-    "ConvNeXt V2, ResNet, CLIP and SigLIP are"
+    "detectors and segmenters are not modelled; of models of images ViT, DeiT, DINOv2, BEiT, Swin, "
+    "ConvNeXt and ConvNeXt V2, ResNet, CLIP and SigLIP are"
 )
 ENCODER = (
     "of encoders of text BERT, RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT, ELECTRA, ALBERT, MPNet, Nomic BERT, "

@@ -29,13 +29,19 @@ def vision_width(recipe: Recipe) -> int:
 
 
 def output_with_images(
-    tape: Tape, recipe: Recipe, hidden: Tensor, images: Tensor | tuple[Tensor, ...], labels: Tensor, table: Parameter
+    tape: Tape,
+    recipe: Recipe,
+    hidden: Tensor,
+    images: Tensor | tuple[Tensor, ...],
+    labels: Tensor,
+    table: Parameter,
+    parts: Sequence[str] = PARTS,
 ) -> Output:
     """The head and the loss; the output holds the tokens that were made of the images too, or what became them."""
     with tape.building("lm_head"):
         weight = output_embedding(tape, recipe, table)
     output = causal_lm_output(hidden, weight, labels, recipe)
-    sort_parts(tape)
+    sort_parts(tape, parts)
     if recipe.loss not in (CAUSAL_LM_FP32, LOGITS):
         return output  # a loss that is made of the hidden states takes those alone
     return Output(output.loss, (output.logits, *(images if isinstance(images, tuple) else (images,))))

@@ -7,16 +7,13 @@ as they do there.
 
 from __future__ import annotations
 
-from vramplan.replay.models.among_text import PARTS, decoded, sort_parts
+from vramplan.replay.models.among_text import PARTS, decoded, output_with_images
 from vramplan.replay.models.clip import VisionModel
 from vramplan.replay.models.modules import (
     Linear,
     Output,
     Recipe,
     Segment,
-    causal_lm_loss,
-    output_embedding,
-    times_head,
 )
 from vramplan.replay.models.part_names import EMBEDDINGS
 from vramplan.replay.models.stacks import split_at
@@ -58,17 +55,22 @@ class Projector:
 class Llava:
     """LlavaForConditionalGeneration, with its loss."""
 
-    block_lists = ("vision_tower.encoder.layers", "vision_tower.encoder.layers", "language_model.layers")
+    block_lists: tuple[str, ...] = (
+        "vision_tower.encoder.layers",
+        "vision_tower.encoder.layers",
+        "language_model.layers",
+    )
     hands_groups_on = True  # of the text: `use_gqa_in_sdpa`
     equal_blocks = False  # there are several stacks of them
     may_miss_adapter = True
+    vision: type = VisionModel
     parts: tuple[str, ...] = PARTS  # as the module has them, and so in the order in which optimizers step
 
     def __init__(self, tape: Tape, recipe: Recipe) -> None:
         shape, dtype = recipe.shape, recipe.weight_dtype
         self.tape, self.recipe = tape, recipe
         with tape.building("vision_encoder"):
-            self.vision_tower = VisionModel(tape, recipe)
+            self.vision_tower = self.vision(tape, recipe)
         with tape.building("projector"):
             self.projector = Projector(tape, self.vision_tower.tower.hidden_size, shape.hidden_size, dtype)
         with tape.building("language_model"), tape.building(EMBEDDINGS):
@@ -89,14 +91,8 @@ class Llava:
 
     def __call__(self, input_ids: Tensor, pixel_values: Tensor, labels: Tensor) -> Output:
         """LlavaForConditionalGeneration.forward."""
-        tape = self.tape
         hidden, _images = self.model(input_ids, pixel_values)
-        with tape.building("lm_head"):
-            weight = output_embedding(tape, self.recipe, self.embed_tokens)
-        logits = times_head(hidden, weight)
-        loss = causal_lm_loss(logits, labels, self.recipe)
-        sort_parts(tape, self.parts)
-        return Output(loss, (logits, _images))
+        return output_with_images(self.tape, self.recipe, hidden, _images, labels, self.embed_tokens, self.parts)
 
     def model(self, input_ids: Tensor, pixel_values: Tensor) -> tuple[Tensor, Tensor]:
         """LlavaModel.forward: the images' rows take the places of their tokens.
@@ -108,12 +104,16 @@ class Llava:
         embeds = embedding(input_ids, self.embed_tokens)
         _selected, _last, projected, dead = self.image_features(pixel_values, used, unused)
         images = to(self.joined(projected), embeds.dtype)
-        _mask = tokens_of_images(input_ids)
-        embeds = masked_scatter(embeds, _mask, images)
+        _masks = self.placeholders(input_ids)
+        embeds = masked_scatter(embeds, _masks[0], images)
         with self.tape.building("language_model"):
             hidden = decoded(self.tape, self.recipe, embeds, text)
         self.tape.abandon(*dead)
         return hidden, images
+
+    def placeholders(self, input_ids: Tensor) -> tuple[Tensor, ...]:
+        """Which tokens stand for images; the mask lives until the language model is done."""
+        return (tokens_of_images(input_ids),)
 
     def packed(self, projected: Tensor) -> Tensor:
         """The tokens that are made of the images: all patches as they are."""

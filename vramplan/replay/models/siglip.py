@@ -83,13 +83,20 @@ class VisionModel:
         self, pixel_values: Tensor, segments: tuple[Segment, ...], head: Callable[[Tensor], object] | None = None
     ) -> Tensor:
         """The last hidden state, of which a head makes something else while the embeddings are still there."""
+        return self.with_hidden_state(pixel_values, segments, head)[1]
+
+    def with_hidden_state(
+        self, pixel_values: Tensor, segments: tuple[Segment, ...], head: Callable[[Tensor], object] | None = None
+    ) -> tuple[Tensor, Tensor, int]:
+        """The same, before it what the last block gives, and after how many nodes that is there."""
         tape, tower = self.tape, self.tower
         _hidden = self.embed(pixel_values)
-        _last = run_blocks(tape, segments, lambda i: Block(tape, tower), _hidden)
-        last = LayerNorm(tape, "post_layernorm", tower.hidden_size, tower.dtype)(_last)
+        selected = run_blocks(tape, segments, lambda i: Block(tape, tower), _hidden)
+        first = len(tape.nodes)
+        last = LayerNorm(tape, "post_layernorm", tower.hidden_size, tower.dtype)(selected)
         if head is not None:
             head(last)
-        return last
+        return selected, last, first
 
     def embed(self, pixel_values: Tensor) -> Tensor:
         """SiglipVisionEmbeddings.forward."""

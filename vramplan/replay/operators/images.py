@@ -5,7 +5,7 @@ Images are [B, C, H, W], contiguous but for those that are made larger; C is the
 
 from __future__ import annotations
 
-from vramplan.replay.operators.views import Grads, contiguous
+from vramplan.replay.operators.views import Grads, autocast_float, contiguous
 from vramplan.replay.recorder import Saved
 from vramplan.replay.tensors import FP32, INT64, Parameter, Shape, Tensor, dense_like
 
@@ -92,6 +92,11 @@ def mean_of_image(x: Tensor) -> Tensor:
     return x.tape.new("mean", whole[:2], x.dtype, x.batched, None, x.tape.record("mean", (x,), backward))
 
 
+def lies_as(one: Tensor, shape: Shape) -> Shape | None:
+    """The strides of a new tensor of this shape whose dimensions lie in the order of another's."""
+    return None if one.strides is None else dense_like(shape, one.strides)
+
+
 def bicubic(x: Tensor, edge: int) -> Tensor:
     """`F.interpolate` of fp32 [B, C, h, w] to [B, C, edge, edge], mode bicubic: new, and it lies as x; nothing saved.
 
@@ -103,9 +108,6 @@ def bicubic(x: Tensor, edge: int) -> Tensor:
     tape, source = x.tape, x.shape
     whole = (*source[:2], edge, edge)
 
-    def lies_as(one: Tensor, shape: Shape) -> Shape | None:
-        return None if one.strides is None else dense_like(shape, one.strides)
-
     def backward(grad: Tensor, saved: Saved) -> Grads:
         made = grad.tape.new("upsample_bicubic2d_backward", source, FP32, x_batched, lies_as(grad, source))
         _copied = contiguous(grad)
@@ -114,3 +116,23 @@ def bicubic(x: Tensor, edge: int) -> Tensor:
     x_batched = x.batched
     node = tape.record("upsample_bicubic2d", (x,), backward)
     return tape.new("upsample_bicubic2d", whole, x.dtype, x.batched, lies_as(x, whole), node)
+
+
+def bilinear(x: Tensor, edge: int) -> Tensor:
+    """`F.interpolate` of [B, C, h, w] to [B, C, edge, edge], mode bilinear: new, and it lies as x; nothing saved.
+
+    Autocast casts x to fp32.
+    Backward: 1 new of the shape of x, which lies as the incoming gradient.
+    Source: aten/src/ATen/autocast_mode.h, AT_FORALL_FP32; aten/src/ATen/native/cuda/UpSampleBilinear2d.cu;
+    aten/src/ATen/native/UpSample.cpp; tools/autograd/derivatives.yaml, upsample_bilinear2d.
+    """
+    x = autocast_float(x)
+    tape, source = x.tape, x.shape
+    whole = (*source[:2], edge, edge)
+
+    def backward(grad: Tensor, saved: Saved) -> Grads:
+        return (grad.tape.new("upsample_bilinear2d_backward", source, grad.dtype, x_batched, lies_as(grad, source)),)
+
+    x_batched = x.batched
+    node = tape.record("upsample_bilinear2d", (x,), backward)
+    return tape.new("upsample_bilinear2d", whole, x.dtype, x.batched, lies_as(x, whole), node)

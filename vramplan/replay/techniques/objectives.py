@@ -58,13 +58,21 @@ def forward_and_smoothed_loss(setup: Setup, tape: Tape, model: Any, arguments: l
     logits = leave_autocast(tape, model(*arguments)).logits
     tape.leave_model()
     shifts = setup.model.task == "lm"
-    labels = next(one for one in arguments[1:] if one.dtype is INT64)  # of LLaVA they come behind the image
+    labels = labels_among(arguments, model)
     if type(logits) is tuple:  # and what the encoder gave, or what images became, which lives as long
         logits = (tape.leave_graph(_left(tape, logits[0])), *logits[1:])
         return Output(label_smoother(logits[0], labels, shifts=shifts), logits)
     assert isinstance(logits, Tensor)
     logits = tape.leave_graph(_left(tape, logits))
     return Output(label_smoother(logits, labels, shifts=shifts), logits)
+
+
+def labels_among(arguments: list[Tensor], model: Any) -> Tensor:
+    """The labels: of LLaVA they come behind the image, and of LLaVA-NeXT behind its height and width too."""
+    own = getattr(model, "inputs", None)
+    if own is None:
+        return next(one for one in arguments[1:] if one.dtype is INT64)
+    return arguments[[name for name, *_ in own()].index("labels")]
 
 
 def _left(tape: Tape, logits: Tensor) -> Tensor:
