@@ -60,6 +60,10 @@ class WordsReader(OptionReader):
             self.tell(", ".join(self.read_so))
         return found
 
+    def note_reading(self, said: str, meant: str) -> None:
+        """Keep what words stand for, which is told in one line when all are read."""
+        self.read_so.append(f"{said!r} {'' if self.read_so else 'is read '}as {meant}")
+
     def behind(self) -> list[str]:
         """As any reader does, as far as a comma: `a100 40gb, h100` are two."""
         found = super().behind()

@@ -191,8 +191,7 @@ def _taken(reader: WordsReader, words: Sequence[str], found: list[str]) -> list[
     said, meant = " ".join(words), " ".join(found).removesuffix("=true")
     is_plain = found[1:] == [_phrase(words)] and not said[:1].isdigit()  # `fsdp` is --sharding fsdp
     if found and meant.lstrip("-") != _phrase(words) and not is_plain:
-        is_read = "" if reader.read_so else "is read "
-        reader.read_so.append(f"{said!r} {is_read}as {meant}")
+        reader.note_reading(said, meant)
     return found
 
 

@@ -41,8 +41,8 @@ MOST_GPUS = 2**20
 COUNTED_AGAIN = re.compile(r"[1-9]\d?[xX\u00d7]([A-Za-z]\w*)?")
 SETTING = re.compile(r"[a-z_]\w*(\.[a-z_]\w*)+=", re.IGNORECASE)
 """A setting with its section, as torchtune and Hydra take it behind a command."""
-TIMES = re.compile(r"([1-9]\d?)[xX\u00d7]")
-NODES = re.compile(r"(?P<nodes>[1-9]\d*|[一单两二双三四八])[机台](?P<rest>.*)")
+SO_MANY_TIMES = re.compile(r"([1-9]\d?)[xX\u00d7]")
+COUNTED_NODES = re.compile(r"(?P<nodes>[1-9]\d*|[一单两二双三四八])[机台](?P<rest>.*)")
 """A number of nodes as Chinese has it, before that of all GPUs: 单机8卡, 两机16卡."""
 
 DIGITS = {"一": 1, "单": 1, "两": 2, "二": 2, "双": 2, "三": 3, "四": 4, "八": 8}
@@ -177,7 +177,7 @@ def numbers(reader: WordsReader, word: str) -> str | None:
         )
     del reader.words[: len(more)]
     listed = re.sub("[xX\u00d7]", "", ",".join((word, *more)))
-    reader.read_so.append(f"{' '.join((word, *more))!r} {'' if reader.read_so else 'is read '}as --gpus {listed}")
+    reader.note_reading(" ".join((word, *more)), f"--gpus {listed}")
     return listed
 
 
@@ -187,10 +187,10 @@ def beside_files(reader: WordsReader, word: str) -> TypedOption:
         own = reader.declared.get(f"--{word.lower()}")
         gpu = reader.declared.get("--gpu")
         if own is not None and own.is_flag:
-            reader.read_so.append(f"{word!r} {'' if reader.read_so else 'is read '}as --{word.lower()}")
+            reader.note_reading(word, f"--{word.lower()}")
             return TypedOption(own, f"--{word.lower()}", None)
         if gpu is not None and reader.names_a_gpu(word, behind=True):
-            reader.read_so.append(f"{word!r} {'' if reader.read_so else 'is read '}as --gpu {word}")
+            reader.note_reading(word, f"--gpu {word}")
             return TypedOption(gpu, "--gpu", word)
     return TypedOption(None, word, None)
 
@@ -229,9 +229,9 @@ def with_thousands(words: list[str]) -> list[str]:
 def parted(reader: WordsReader, word: str, *, is_model_named: bool) -> list[str] | None:
     """The words that stand in one: a model and a GPU with a slash between, or a number of GPUs in Chinese."""
     behind = reader.behind()
-    times = TIMES.fullmatch(word)
+    times = SO_MANY_TIMES.fullmatch(word)
     if times and reader.command.name != SCALE and behind and COUNTED_AGAIN.fullmatch(behind[0]):
-        reader.read_so.append(f"{word!r} {'' if reader.read_so else 'is read '}as --nodes {times[1]}")
+        reader.note_reading(word, f"--nodes {times[1]}")
         return [f"--nodes={times[1]}"]
     if SETTING.match(word):
         return [f"--{word}"]
@@ -243,7 +243,7 @@ def parted(reader: WordsReader, word: str, *, is_model_named: bool) -> list[str]
             if is_one or not (reader.names_a_model(model) and reader.names_a_gpu(gpu, behind=True))
             else [model, gpu]
         )
-    nodes = NODES.fullmatch(word)
+    nodes = COUNTED_NODES.fullmatch(word)
     if nodes is not None:
         count = int(DIGITS.get(nodes["nodes"], nodes["nodes"]))
         of_nodes = [f"--nodes={count}"] if count > 1 else []
@@ -252,7 +252,7 @@ def parted(reader: WordsReader, word: str, *, is_model_named: bool) -> list[str]
         if not nodes["rest"] or all_gpus % count:
             return of_nodes or None
         word = f"{all_gpus // count}卡{rest['behind']}" if rest is not None else nodes["rest"]
-        reader.read_so += [f"{nodes[0]!r} {'' if reader.read_so else 'is read '}as {count} x {all_gpus // count} GPUs"]
+        reader.note_reading(nodes[0], f"{count} x {all_gpus // count} GPUs")
         return [*of_nodes, word]
     found = COUNTED.fullmatch(word)
     if found is None:

@@ -122,16 +122,8 @@ class Beit(Vit):
     adds_bias = True
     no_flash_attention = "scores have a bias of their places, which the kernel does not take"
 
-    def __init__(self, tape: Tape, recipe: Recipe) -> None:
-        shape, dtype = recipe.shape, recipe.weight_dtype
-        width, patch = shape.hidden_size, shape.patch_size
-        assert patch is not None
-        assert shape.channels is not None
-        self.tape, self.recipe, self.patch = tape, recipe, patch
-        with tape.building("embeddings"):
-            self.cls_token = tape.parameter("cls_token", (1, 1, width), dtype)
-            self.patches = tape.parameter("projection.weight", (width, shape.channels, patch, patch), dtype)
-            self.patches_bias = tape.parameter("projection.bias", (width,), dtype)
+    def learned_positions(self) -> None:
+        """None: the biases tell where a patch is."""
 
     def encode(self, pixel_values: Tensor) -> Tensor:
         """BeitModel.forward, without its pooler: the mean of the patches is normalised, and not the patches."""

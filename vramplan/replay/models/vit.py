@@ -121,13 +121,19 @@ class Vit:
         with tape.building("embeddings"):
             self.cls_token = tape.parameter("cls_token", (1, 1, width), dtype)
             self.more_tokens()
-            self.positions = tape.parameter("position_embeddings", (1, shape.max_positions, width), dtype)
+            self.learned_positions()
             self.tokens_behind_positions()
             self.patches = tape.parameter("projection.weight", (width, shape.channels, patch, patch), dtype)
             self.patches_bias = tape.parameter("projection.bias", (width,), dtype)
 
     def more_tokens(self) -> None:
         """Tokens beside that of the class: none."""
+
+    def learned_positions(self) -> None:
+        """The positions, of the class token too."""
+        recipe = self.recipe
+        sizes = (1, recipe.shape.max_positions, recipe.shape.hidden_size)
+        self.positions = self.tape.parameter("position_embeddings", sizes, recipe.weight_dtype)
 
     def tokens_behind_positions(self) -> None:
         """The same of those that are registered after the positions: none."""
