@@ -174,6 +174,7 @@ def test_a_changed_document_does_not_change_the_result(result: FitResult) -> Non
     assert result == fit(**JOBS[1])
 
 
+@pytest.mark.plain
 @pytest.mark.sweep(8)
 # made in the test: every process that runs some of the tests collects all
 @pytest.mark.parametrize("make", [partial(Job, **JOBS[2]), *(partial(fit, **keys) for keys in JOBS)])

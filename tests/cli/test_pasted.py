@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.running import Ran, run
 
-pytestmark = pytest.mark.contract
+pytestmark = [pytest.mark.contract, pytest.mark.plain]
 
 SWIFT = "CUDA_VISIBLE_DEVICES=0 swift sft --model Qwen/Qwen2.5-0.5B --train_type lora --max_length 256"
 TRL = "trl sft --model_name_or_path Qwen/Qwen2.5-0.5B --max_length 256 --per_device_train_batch_size 2"

@@ -117,6 +117,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
+@pytest.mark.plain
 @pytest.mark.sweep(8)
 @pytest.mark.parametrize("to", MODULES)
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -180,6 +180,7 @@ def test_who_is_shown_none_waits_for_none() -> None:
     assert answered(keys, (), enough=0) == fit(**keys)._replace(remedies=None)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.contract
 @pytest.mark.parametrize("enough", [3, None])
 @pytest.mark.parametrize(

@@ -146,6 +146,7 @@ def test_what_needs_more_than_there_is_is_not_called_tight() -> None:
     assert solved_words(above._replace(next_device_bytes=30 << 30), {}).endswith("31.00 GiB: tight.")
 
 
+@pytest.mark.plain
 @pytest.mark.sweep(3)
 @pytest.mark.contract
 @pytest.mark.parametrize("sharing", ["ddp", "fsdp", "hsdp:4"])

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.contract
 JOBS = (
     ("llama-3.2-1b", "8xh100", "--fsdp", "--micro-batch", "1", "--seq", "128"),
     ("llama-3.2-1b", "t4", "--qlora", "--micro-batch", "1", "--seq", "128"),
-    ("gpt2-xl", "t4", "--micro-batch", "1", "--checkpointing", "none", "--seq", "128"),
+    ("gpt2", "2 GiB", "--micro-batch", "1", "--checkpointing", "none", "--seq", "128"),
 )
 
 

@@ -356,6 +356,7 @@ def test_words_and_planner_agree_on_what_is_a_switch(runtime: str, strategy: str
     assert (words.checkpointing(plan) is None) == result.settings_need_code
 
 
+@pytest.mark.plain
 def test_checkpoints_of_unsloth_on_the_host_are_called_as_it_calls_them() -> None:
     job: dict[str, Any] = {"model": "llama-3.2-1b", "gpu": "t4", "runtime": "unsloth", "adapter": {"kind": "lora"}}
     job |= {"sequence_length": 512, "micro_batch_size": 1, "activation_checkpointing": "full"}
@@ -384,6 +385,7 @@ def test_a_wide_range_says_what_narrows_it_and_it_does() -> None:
     assert widths[1] < widths[0]
 
 
+@pytest.mark.plain
 def test_a_run_that_does_not_fit_names_the_checkpoints_that_were_judged() -> None:
     said = run("fit", "-m", "gpt2-xl", "-g", "rtx-3090").out
     assert "with checkpointing sqrt" in said

@@ -80,6 +80,7 @@ def test_hooks_of_checkpoints_take_the_hosts_time_but_for_reentrant_ones() -> No
     assert time_of(**large, checkpoint_reentrant=False).shares["host"] == 0
 
 
+@pytest.mark.plain
 def test_a_backward_in_python_takes_as_long_as_forward_and_casts_the_adapter() -> None:
     """Unsloth's: 14 casts more of the seven layers of a block, 18 us each in both directions."""
     keys = {

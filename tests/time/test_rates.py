@@ -329,6 +329,7 @@ def test_kernels_of_unsloth_move_less_than_the_operators_of_transformers() -> No
     assert theirs.model_flops < ours.model_flops < 1.01 * theirs.model_flops
 
 
+@pytest.mark.plain
 @pytest.mark.truth
 def test_tinyllama_was_trained_at_24_000_tokens_per_second_and_56_percent() -> None:
     """On 16 A100 of 40 GB, micro-batches of 16,384 tokens, with kernels that join point-wise operators.

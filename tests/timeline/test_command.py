@@ -87,6 +87,7 @@ def test_the_samples_are_the_step(words: tuple[str, ...]) -> None:
     assert blocks == int({"gpt2-xl": 48, "llama-3-8b": 32, "bert-tiny": 2, "llama-3-70b": 80, "gpt2": 12}[words[1]])
 
 
+@pytest.mark.plain
 @pytest.mark.sweep(3)
 @pytest.mark.parametrize("words", [GPT2_XL, NO, TINY_BERT], ids=["fits", "does not fit", "tiny"])
 def test_the_limit_is_the_last_that_fits_by_the_device_figure(words: tuple[str, ...]) -> None:
@@ -123,6 +124,7 @@ def test_the_json_of_80_blocks_is_a_few_megabytes_and_its_picture_is_small(tmp_p
     assert (tmp_path / "a.svg").stat().st_size < 200_000
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("words", [GPT2_XL, NO], ids=["fits", "does not fit"])
 def test_text_begins_as_fit_does(words: tuple[str, ...]) -> None:
     mine, judged = run("timeline", *words), run("fit", *words, "--details")

@@ -202,6 +202,7 @@ def test_what_is_wrong_is_said(keys: dict[str, Any], said: str) -> None:
         answered(**keys)
 
 
+@pytest.mark.plain
 def test_a_price_that_nobody_gives_is_that_of_published_offers() -> None:
     document = answered(tokens="1B")
     offers = rents_of("a100-80gb")
